@@ -22,8 +22,12 @@ mod e2e {
     mod gangs;
     mod health;
     mod homes;
+    mod judge;
     mod kills;
     mod kube;
+    mod kube_faults;
+    mod kube_kills;
+    mod kube_load;
     mod kubernetes;
     mod lab;
     mod last_saves;

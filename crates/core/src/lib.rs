@@ -12,6 +12,7 @@ pub mod english;
 mod event;
 pub mod health;
 pub mod ids;
+pub mod kubernetes;
 pub mod laws;
 pub mod ledger;
 pub mod market;

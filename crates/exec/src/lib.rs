@@ -36,7 +36,7 @@ pub use engine::{
     Capabilities, Engine, EngineError, Interrupt, LeaseState, Owned, PastJob, Recording, SeenGroup, SeenLease,
 };
 pub use finding::{Finding, FindingState};
-pub use kubernetes::{Kubernetes, KubernetesSettings};
+pub use kubernetes::{Kubernetes, KubernetesSettings, KubernetesSetup, ServerInPod};
 pub use limit::Limit;
 pub use link::{AgentLink, LocalLink, SeenWorker, StopOrder};
 pub use machines::{

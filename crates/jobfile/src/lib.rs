@@ -1,5 +1,5 @@
-//! Job files: YAML written by people, or a batch script of Slurm's (`sbatch`), to a job that the brain knows, or a list of
-//! everything that is wrong with the file and how to put it right. Reads the one file it is given, and never changes anything.
+//! Job files: YAML written by people, a batch script of Slurm's (`sbatch`) or a Job of Kubernetes (`kube`), to a job that the brain
+//! knows, or a list of everything that is wrong with the file and how to put it right. Reads the one file it is given, and never changes anything.
 //!
 //! The text becomes a tree that knows where everything stands (`node`); the one table of keys (`keys`) says what each
 //! value must be (`value`); then defaults and rules between keys make a job (`assemble`).
@@ -10,6 +10,7 @@ mod error;
 mod foreign;
 mod init;
 mod keys;
+mod kube;
 mod node;
 mod paths;
 mod quantity;
@@ -173,6 +174,9 @@ fn walk<'a>(text: &'a str, name: &str, context: &'a Context, problems: &mut Prob
             });
         problems.add(&root.span, problem);
         return None;
+    }
+    if kube::is_object(&root) {
+        return kube::job(&root, text, name, context, problems);
     }
     if foreign::is_skypilot(&root, problems) {
         return None;

@@ -26,6 +26,10 @@ impl Keeper {
             Ask::Explain(id, reply) => {
                 let _ = reply.send(Ok(self.cycle.brain().explain(id, self.clock.now())));
             }
+            Ask::Sweep(reply) => {
+                self.cycle.sweep_now();
+                let _ = reply.send(Ok(()));
+            }
             Ask::Interrupt(request, reply) => self.interrupt(request, reply),
         }
     }

@@ -84,6 +84,8 @@ pub fn routes(api: ApiState) -> Router {
         .route("/v1/engines", get(engines::list))
         .route("/v1/engines/check", get(engines::check))
         .route("/v1/engines/strays", get(engines::strays))
+        .route("/v1/engines/sweep", post(engines::sweep))
+        .route("/v1/engines/{name}/leases", get(engines::leases))
         .route("/v1/engines/{name}/calls", get(engines::calls))
         .route("/v1/engines/{name}/offers", get(engines::offers))
         .route("/v1/nodes", get(nodes::list))

@@ -17,10 +17,11 @@ pub enum EnginesCommand {
     List,
     /// Whether each can be used: its programs, rights and limits, with what is missing; nothing is changed
     Check,
-    /// What engines hold with this server's mark and its log does not know; the server ends such leases by itself
+    /// End what engines hold with this server's mark and its log does not know. The server does so by itself every minute; this has
+    /// it do so now, and says what it was
     Sweep {
-        /// Only show them, which is all that there is to do
-        #[arg(long, required = true)]
+        /// Only show it
+        #[arg(long)]
         dry_run: bool,
     },
     /// Walk the whole way through one: a small job of yours asks for a machine, runs, saves, has its machine taken away with a

@@ -5,6 +5,7 @@ mod cost;
 mod engines;
 mod facts;
 mod gpu;
+mod k8s;
 mod nodes;
 mod profile;
 mod sbatch;
@@ -21,6 +22,7 @@ pub use facts::{
     CatalogArgs, CatalogCommand, CompareArgs, OfferSort, OffersArgs, PlaceArgs, PlanArgs, PlanChange, PlanGroup,
 };
 pub use gpu::GpuArgs;
+pub use k8s::{K8sCommand, K8sInstallArgs};
 pub use nodes::{AgentCommand, JoinArgs, NodeArgs, NodesArgs, NodesCommand, PilotArgs};
 pub use profile::{LikeHta, ProfileArgs};
 pub use sbatch::SbatchArgs;
@@ -173,6 +175,9 @@ pub enum Command {
     Slurm(SlurmCommand),
     /// Submit a script to this machine's Slurm cluster as sbatch does, with what its writer got wrong put right
     Sbatch(SbatchArgs),
+    /// What a Kubernetes cluster needs so that a server uses it
+    #[command(subcommand)]
+    K8s(K8sCommand),
     /// Write a commented job file
     Init(InitArgs),
     /// Print the JSON Schema of job files

@@ -1,22 +1,30 @@
 //! The engines of a server: what they sell and hold, and whether they can be used.
 
-use super::drill::drill;
+use super::drill::{drill, letters};
 use super::nodes::server;
 use crate::args::{EnginesArgs, EnginesCommand};
 use crate::findings;
 use crate::fitted::{Column, fitted};
 use crate::here::Here;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 use windfall_core::english::counted;
 use windfall_exec::Finding;
 use windfall_server::api_types::{EngineChecks, EngineReport, Stray};
 use windfall_server::client::{Client, Code, Failure};
+
+/// How long strays may take to end: programs on them may save what they have.
+const ENDED_WITHIN: Duration = Duration::from_secs(180);
+/// How often it is looked whether they have.
+const LOOK: Duration = Duration::from_secs(1);
 
 pub async fn engines(here: &Here, args: &EnginesArgs) -> Result<Code, Failure> {
     let client = server(here).await?;
     match &args.command {
         None | Some(EnginesCommand::List) => list(here, &client).await,
         Some(EnginesCommand::Check) => check(here, &client).await,
-        Some(EnginesCommand::Sweep { dry_run: _ }) => strays(here, &client).await,
+        Some(EnginesCommand::Sweep { dry_run: true }) => show(here, &client).await,
+        Some(EnginesCommand::Sweep { dry_run: false }) => sweep(here, &client).await,
         Some(EnginesCommand::Drill(args)) => drill(here, &client, args).await,
     }
 }
@@ -77,8 +85,51 @@ async fn check(here: &Here, client: &Client) -> Result<Code, Failure> {
     Ok(findings::tell(here, &all))
 }
 
-async fn strays(here: &Here, client: &Client) -> Result<Code, Failure> {
-    let strays: Vec<Stray> = client.get("/v1/engines/strays").await?;
+async fn strays(client: &Client) -> Result<Vec<Stray>, Failure> {
+    client.get("/v1/engines/strays").await
+}
+
+/// Has the server end what nobody knows, and waits until engines do not hold it any more.
+async fn sweep(here: &Here, client: &Client) -> Result<Code, Failure> {
+    let found = strays(client).await?;
+    if !found.is_empty() {
+        client.post::<_, ()>("/v1/engines/sweep", &()).await?;
+    }
+    let (began, mut left) = (Instant::now(), found.clone());
+    while !left.is_empty() && began.elapsed() < ENDED_WITHIN {
+        tokio::time::sleep(LOOK).await;
+        let engines: BTreeSet<String> = left.iter().map(|stray| stray.engine.clone()).collect();
+        for engine in engines {
+            let held: Vec<String> = client.get(&format!("/v1/engines/{}/leases", letters(&engine))).await?;
+            left.retain(|stray| stray.engine != engine || held.contains(&stray.lease));
+        }
+    }
+    if here.json {
+        println!("{}", serde_json::json!({ "found": found, "left": left }));
+    } else {
+        print!("{}", swept(&found, &left));
+    }
+    Ok(if left.is_empty() { Code::Done } else { Code::Unreachable })
+}
+
+/// What was ended, and what was not.
+fn swept(found: &[Stray], left: &[Stray]) -> String {
+    let mut text = String::new();
+    for stray in found {
+        let what = if left.contains(stray) { "still holds" } else { "has ended" };
+        text += &format!("{} {what} lease {}, which the log did not know\n", stray.engine, stray.lease);
+    }
+    if found.is_empty() {
+        text += "engines hold nothing of ours that the log does not know\n";
+    }
+    if !left.is_empty() {
+        text += "the server goes on trying: `windfall engines` says whether an engine answers\n";
+    }
+    text
+}
+
+async fn show(here: &Here, client: &Client) -> Result<Code, Failure> {
+    let strays = strays(client).await?;
     if here.json {
         println!("{}", serde_json::to_string(&strays).expect("leases have string keys"));
         return Ok(Code::Done);
@@ -88,7 +139,7 @@ async fn strays(here: &Here, client: &Client) -> Result<Code, Failure> {
     }
     match strays.len() as u64 {
         0 => println!("engines hold nothing of ours that the log does not know"),
-        many => println!("{}: the server ends what it does not know by itself", counted(many, "stray lease")),
+        many => println!("{}: `windfall engines sweep` has the server end them now", counted(many, "stray lease")),
     }
     Ok(Code::Done)
 }
@@ -98,6 +149,24 @@ mod tests {
     use super::*;
     use windfall_core::{Market, NanoUsd, Time};
     use windfall_exec::Limit;
+
+    #[test]
+    fn what_was_swept_is_named_and_what_stays_as_well() {
+        let stray = |lease: &str| Stray {
+            engine: "kubernetes".to_owned(),
+            lease: lease.to_owned(),
+            offer: "kubernetes/unknown/owned".to_owned(),
+            since: None,
+        };
+        let found = [stray("1-2.0"), stray("1-3.0")];
+        let text = swept(&found, &found[1..]);
+        assert!(
+            text.contains("kubernetes has ended lease 1-2.0,") && text.contains("still holds lease 1-3.0,"),
+            "{text}"
+        );
+        assert!(text.contains("goes on trying") && !swept(&found, &[]).contains("goes on trying"));
+        assert_eq!(swept(&[], &[]), "engines hold nothing of ours that the log does not know\n");
+    }
 
     #[test]
     fn a_narrow_terminal_still_shows_which_engine_is_silent() {

@@ -14,6 +14,7 @@ mod for_sale;
 mod gpu;
 mod init;
 mod jobs;
+mod k8s;
 mod luggage;
 mod node;
 mod nodes;
@@ -131,6 +132,7 @@ fn dispatch(cli: Cli) -> Result<Code, Failure> {
         Command::Catalog(args) => catalog::catalog(&here, &args),
         Command::Simulate(SimulateCommand::Market(args)) => simulate::market(&here, &args),
         Command::Slurm(SlurmCommand::Report(args)) => slurm::report(&here, &args),
+        Command::K8s(command) => k8s::k8s(&here, &command),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Failure::new(Code::Bug, error.to_string()))?;

@@ -2,8 +2,11 @@
 //! containers through containerd and runc, in process and mount namespaces of their own, which take all of it along when they end.
 
 use super::nodes::free_port;
+use super::processes;
 use super::testbed::{Testbed, eventually, in_python, within};
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -51,12 +54,30 @@ pub(super) struct Cluster {
     program: PathBuf,
     folder: PathBuf,
     server: String,
-    running: Vec<Child>,
+    running: Vec<Part>,
+}
+
+/// A part of a cluster, and how it is begun again.
+struct Part {
+    name: &'static str,
+    words: Vec<String>,
+    child: Child,
 }
 
 impl Cluster {
     /// None where there is no Kubernetes.
     pub(super) fn start(testbed: &Testbed, test: &str) -> Option<Cluster> {
+        let mut cluster = Cluster::control_plane(testbed, test, false)?;
+        cluster.begin_node();
+        Some(cluster)
+    }
+
+    /// The same without a node that runs anything. Those that somebody makes stay as they are, and each request is written down.
+    pub(super) fn start_hollow(testbed: &Testbed, test: &str) -> Option<Cluster> {
+        Cluster::control_plane(testbed, test, true)
+    }
+
+    fn control_plane(testbed: &Testbed, test: &str, is_hollow: bool) -> Option<Cluster> {
         let Some(program) = std::env::var_os("WINDFALL_TEST_KUBERNETES").map(PathBuf::from) else {
             println!("skipped: {test} (needs WINDFALL_TEST_KUBERNETES, the parts of a Kubernetes)");
             return None;
@@ -67,11 +88,12 @@ impl Cluster {
         let server = format!("https://127.0.0.1:{api}");
         let mut cluster = Cluster { program, folder, server, running: Vec::new() };
         cluster.write_files(&kubelet);
-        cluster.begin("etcd", &[cluster.path("etcd"), etcd.clone()]);
+        let words = [cluster.path("etcd"), etcd.clone()];
+        cluster.begin("etcd", &words);
         let key = cluster.path("sa.key");
         let key_made = Command::new("openssl").args(["genrsa", "-out", &key, "2048"]).stderr(Stdio::null()).status();
         assert!(key_made.unwrap().success(), "a key for service accounts");
-        let flags = [
+        let mut flags = vec![
             format!("--etcd-servers=http://127.0.0.1:{etcd}"),
             "--bind-address=127.0.0.1".to_owned(),
             "--advertise-address=127.0.0.1".to_owned(),
@@ -85,8 +107,15 @@ impl Cluster {
             "--authorization-mode=RBAC".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(),
             "--kubelet-preferred-address-types=Hostname".to_owned(),
-            "--disable-admission-plugins=ServiceAccount".to_owned(),
         ];
+        flags.extend(match is_hollow {
+            false => vec!["--disable-admission-plugins=ServiceAccount".to_owned()],
+            true => vec![
+                "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".to_owned(),
+                format!("--audit-log-path={}", cluster.path("audit.log")),
+                format!("--audit-policy-file={}", cluster.path("audit.json")),
+            ],
+        });
         cluster.begin("apiserver", &flags);
         eventually("the API server is ready", || cluster.kubectl(&["get", "--raw", "/readyz"]) == "ok");
         let of_client = |port: &str| {
@@ -104,12 +133,14 @@ impl Cluster {
         let (of_scheduler, mut of_controllers) = (of_client(&scheduler), of_client(&controllers));
         of_controllers.extend([
             format!("--service-account-private-key-file={key}"),
-            "--controllers=*,-node-ipam-controller,-node-route-controller,-cloud-node-lifecycle-controller".to_owned(),
+            format!(
+                "--controllers=*,-node-ipam-controller,-node-route-controller,-cloud-node-lifecycle-controller{}",
+                if is_hollow { ",-node-lifecycle-controller" } else { "" }
+            ),
             "--node-monitor-grace-period=12s".to_owned(),
         ]);
         cluster.begin("scheduler", &of_scheduler);
         cluster.begin("controllers", &of_controllers);
-        cluster.begin_node();
         Some(cluster)
     }
 
@@ -137,6 +168,8 @@ impl Cluster {
         self.kubeconfig_of("kubeconfig", TOKEN);
         let write = |name: &str, text: &str| std::fs::write(self.folder.join(name), text).unwrap();
         write("tokens.csv", &format!("{TOKEN},admin,admin,\"system:masters\"\n"));
+        let audit = json!({ "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{ "level": "Metadata" }] });
+        write("audit.json", &audit.to_string());
         let network = json!({
             "cniVersion": "0.4.0", "name": "local",
             "plugins": [{ "type": "ptp", "ipam": { "type": "host-local", "subnet": "10.244.77.0/24" } }],
@@ -168,16 +201,85 @@ impl Cluster {
         self.path("containerd.sock")
     }
 
-    fn begin(&mut self, part: &str, flags: &[String]) {
-        let mut command = Command::new(&self.program);
-        command.arg(part).args(flags);
-        self.begin_logged(part, command);
+    fn begin(&mut self, part: &'static str, flags: &[String]) {
+        let words = [&[self.program.display().to_string(), part.to_owned()][..], flags].concat();
+        self.begin_logged(part, words);
     }
 
-    fn begin_logged(&mut self, name: &str, mut command: Command) {
-        let log = std::fs::File::create(self.folder.join(format!("{name}.log"))).unwrap();
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        self.running.push(command.spawn().unwrap());
+    fn begin_logged(&mut self, name: &'static str, words: Vec<String>) {
+        let log = std::fs::File::options().create(true).append(true).open(self.folder.join(format!("{name}.log")));
+        let log = log.unwrap();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let child = command.spawn().unwrap();
+        self.running.push(Part { name, words, child });
+    }
+
+    fn part(&mut self, name: &str) -> &mut Part {
+        self.running.iter_mut().find(|part| part.name == name).unwrap()
+    }
+
+    /// Kills a part of the control plane, or all of the node at once.
+    pub(super) fn kill(&mut self, name: &str) {
+        let part = self.part(name);
+        part.child.kill().unwrap();
+        part.child.wait().unwrap();
+    }
+
+    /// Begins a part that was killed as it was begun before. What it kept is still there.
+    pub(super) fn begin_again(&mut self, name: &'static str) {
+        let at = self.running.iter().position(|part| part.name == name).unwrap();
+        let part = self.running.remove(at);
+        self.begin_logged(name, part.words);
+        // Parts end in the opposite order.
+        let part = self.running.pop().unwrap();
+        self.running.insert(at, part);
+    }
+
+    /// Begins the node anew after it was killed: nothing of what ran there runs, and the kubelet knows nothing of it.
+    pub(super) fn begin_node_again(&mut self) {
+        let before = self.registrations();
+        self.begin_again("node");
+        self.give_accelerators(before);
+    }
+
+    /// The kubelet, if it runs.
+    pub(super) fn kubelet(&self) -> Option<i32> {
+        let file = self.path("kubelet.json");
+        let is_it = |pid: &i32| processes::line(*pid).starts_with(&format!("{} kubelet ", self.program.display()));
+        processes::with_word(&file).into_iter().find(is_it)
+    }
+
+    /// Begins a kubelet that was killed, among the containers that it left.
+    pub(super) fn begin_kubelet_again(&self) {
+        let node = self.running.iter().find(|part| part.name == "node").unwrap();
+        let first = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", node.child.id())).unwrap();
+        let log = std::fs::File::options().create(true).append(true).open(self.folder.join("node.log")).unwrap();
+        let mut command = Command::new("nsenter");
+        command.args(["--target", first.trim(), "--mount", "--pid", "sh", "-c"]);
+        // Its parent goes: the first process of the namespace waits for it.
+        command.arg(format!("{} &", self.kubelet_line())).stdin(Stdio::null());
+        assert!(command.stdout(log.try_clone().unwrap()).stderr(log).status().unwrap().success());
+    }
+
+    /// Has the kubelet say who it is once more, for a node that somebody has deleted.
+    pub(super) fn register_again(&self) {
+        let before = self.registrations();
+        processes::signal(self.kubelet().unwrap(), Signal::KILL);
+        self.begin_kubelet_again();
+        self.give_accelerators(before);
+    }
+
+    fn kubelet_line(&self) -> String {
+        let labels = "topology.kubernetes.io/zone=zone-a,nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3";
+        format!(
+            "{} kubelet --kubeconfig={} --config={} --root-dir={} --cert-dir={} --hostname-override=localhost --node-labels={labels}",
+            self.program.display(),
+            self.kubeconfig(),
+            self.path("kubelet.json"),
+            self.path("kubelet"),
+            self.path("pki"),
+        )
     }
 
     /// Begins containerd and the kubelet. The first process of their namespace is a shell that waits: when it is killed, so is
@@ -189,33 +291,43 @@ impl Cluster {
             in_python(MAKE_IMAGE, &args);
         }
         let mut script = String::from("set -e\n");
-        for folder in ["/var/log", "/run/containerd", "/run/netns"] {
+        for folder in ["/var/log", "/run/containerd", "/run/netns", "/var/lib/kubelet"] {
             writeln!(script, "mkdir -p {folder}; mount -t tmpfs none {folder}").unwrap();
         }
-        let (socket, program) = (self.socket(), self.program.display().to_string());
+        // A kubelet that begins again and has known a device plugin before leaves it to that what the node has.
+        let known = "/var/lib/kubelet/device-plugins";
+        writeln!(script, "mkdir -p {known}; echo '{{}}' > {known}/kubelet_internal_checkpoint").unwrap();
+        let socket = self.socket();
         writeln!(script, "containerd -c {} > {} 2>&1 &", self.path("containerd.toml"), self.path("containerd.log"))
             .unwrap();
         writeln!(script, "until ctr -a {socket} version > /dev/null 2>&1; do sleep 0.2; done").unwrap();
         for image in ["pause", "box"] {
             writeln!(script, "ctr -a {socket} -n k8s.io images import {}", self.path(&format!("{image}.tar"))).unwrap();
         }
-        let labels = "topology.kubernetes.io/zone=zone-a,nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3";
-        writeln!(
-            script,
-            "{program} kubelet --kubeconfig={} --config={} --root-dir={} --cert-dir={} --hostname-override=localhost --node-labels={labels} &",
-            self.kubeconfig(),
-            self.path("kubelet.json"),
-            self.path("kubelet"),
-            self.path("pki"),
-        )
-        .unwrap();
+        writeln!(script, "{} &", self.kubelet_line()).unwrap();
         // In the loop, what is orphaned is waited for as well.
         script.push_str("while true; do wait; sleep 1; done\n");
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "sh", "-c", &script]);
-        self.begin_logged("node", unshare);
-        let is_ready = |cluster: &Cluster| cluster.kubectl(&["get", "nodes", "--no-headers"]).contains(" Ready");
-        eventually("the node is ready", || is_ready(self));
+        let unshare =
+            ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "sh", "-c", &script];
+        let before = self.registrations();
+        self.begin_logged("node", unshare.map(str::to_owned).to_vec());
+        self.give_accelerators(before);
+    }
+
+    /// How often a kubelet has said who it is.
+    fn registrations(&self) -> usize {
+        let log = std::fs::read_to_string(self.folder.join("node.log")).unwrap_or_default();
+        log.matches("Successfully registered node").count()
+    }
+
+    /// Whether the node is there and well.
+    pub(super) fn is_ready(&self) -> bool {
+        self.kubectl(&["get", "nodes", "--no-headers"]).contains(" Ready")
+    }
+
+    /// Says for a node that has been registered what a device plugin says.
+    fn give_accelerators(&self, registered_before: usize) {
+        eventually("the node is ready", || self.registrations() > registered_before && self.is_ready());
         let amount = |of: &str| json!({ "op": "add", "path": format!("/status/{of}/nvidia.com~1gpu"), "value": ACCELERATORS.to_string() });
         let patch = json!([amount("capacity"), amount("allocatable")]).to_string();
         self.kubectl(&["patch", "node", "localhost", "--subresource=status", "--type=json", "-p", &patch]);
@@ -242,6 +354,22 @@ impl Cluster {
         said.lines().map(|line| line.rsplit('/').next().unwrap_or_default().to_owned()).collect()
     }
 
+    /// How often a hollow cluster was asked for what by whoever calls himself this.
+    pub(super) fn requests_of(&self, agent: &str) -> BTreeMap<String, u64> {
+        let log = std::fs::read_to_string(self.folder.join("audit.log")).unwrap_or_default();
+        let mut asked = BTreeMap::new();
+        for line in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            // A watch that goes on is not complete.
+            let is_watch = line["verb"] == "watch";
+            let stage = if is_watch { "ResponseStarted" } else { "ResponseComplete" };
+            if line["userAgent"] == agent && line["stage"] == stage {
+                let what = format!("{} {}", line["verb"], line["objectRef"]["resource"]).replace('"', "");
+                *asked.entry(what).or_default() += 1;
+            }
+        }
+        asked
+    }
+
     /// Has objects be so.
     pub(super) fn apply(&self, objects: &Value) {
         let file = self.folder.join("objects.json");
@@ -252,12 +380,17 @@ impl Cluster {
 
     /// Evicts a pod as whoever drains its node does.
     pub(super) fn evict(&self, pod: &str) {
+        let said = self.try_to_evict(pod);
+        assert!(said.contains("Success"), "{said}");
+    }
+
+    /// The same of one that may be gone meanwhile.
+    pub(super) fn try_to_evict(&self, pod: &str) -> String {
         let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod, "namespace": "default" } });
         let file = self.folder.join("eviction.json");
         std::fs::write(&file, eviction.to_string()).unwrap();
         let path = format!("/api/v1/namespaces/default/pods/{pod}/eviction");
-        let said = self.kubectl(&["create", "--raw", &path, "-f", file.to_str().unwrap()]);
-        assert!(said.contains("Success"), "{said}");
+        self.kubectl(&["create", "--raw", &path, "-f", file.to_str().unwrap()])
     }
 
     fn tell_what_was(&self) {
@@ -278,9 +411,9 @@ impl Drop for Cluster {
             self.tell_what_was();
         }
         // Pods leave their control groups behind when they are killed.
-        self.kubectl(&["delete", "jobs,pods", "--all", "--grace-period=1", "--timeout=20s"]);
+        self.kubectl(&["delete", "jobs,pods", "--all", "--grace-period=1", "--timeout=20s", "--request-timeout=20s"]);
         // The node first: it would begin anew what is ended under it.
-        for child in self.running.iter_mut().rev() {
+        for Part { child, .. } in self.running.iter_mut().rev() {
             let _ = child.kill();
             let _ = within(Duration::from_secs(10), || matches!(child.try_wait(), Ok(Some(_)) | Err(_)));
         }

@@ -54,7 +54,7 @@ fn describe(pid: i32, line: &[String], environ: &[String]) -> Process {
         (true, "agent", "launch") => Role::Launcher,
         (true, "agent", "guard") => Role::Guard,
         (true, "agent", "serve") => Role::Agent,
-        (true, "agent", "join") => Role::Node,
+        (true, "agent", "join" | "pilot") => Role::Node,
         (true, "agent", _) => Role::Program,
         (true, _, _) => Role::Client,
         _ => Role::Program,
@@ -68,6 +68,14 @@ fn describe(pid: i32, line: &[String], environ: &[String]) -> Process {
 pub fn in_network(namespace: &Path) -> Vec<Process> {
     let is_there = |pid: &i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|net| net == namespace);
     let there = all().into_iter().filter(|pid| is_there(pid) && is_running(*pid));
+    there.map(|pid| describe(pid, &words(pid, "cmdline"), &words(pid, "environ"))).collect()
+}
+
+/// Everything alive that counts its processes as this one does: what is in its container.
+pub fn beside(pid: i32) -> Vec<Process> {
+    let table = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let own = table(pid);
+    let there = all().into_iter().filter(|pid| own.is_some() && table(*pid) == own && is_running(*pid));
     there.map(|pid| describe(pid, &words(pid, "cmdline"), &words(pid, "environ"))).collect()
 }
 

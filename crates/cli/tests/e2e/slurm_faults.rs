@@ -16,10 +16,7 @@ fn set(cluster: &Cluster, node: &str, state: &str) {
 }
 
 fn says_nothing_of(testbed: &Testbed, id: u64) -> bool {
-    let engines = testbed.run(&["engines", "--json"]).ends_with(0).json();
-    let is_away =
-        engines.as_array().unwrap().iter().any(|one| one["name"] == "slurm" && !one["silent_since"].is_null());
-    is_away && testbed.job(id)["state"] == "running"
+    testbed.is_silent("slurm") && testbed.job(id)["state"] == "running"
 }
 
 #[test]

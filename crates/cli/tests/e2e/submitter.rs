@@ -342,7 +342,7 @@ fn a_program_is_kept_to_the_cores_and_the_memory_that_it_asked_for_and_ended_wha
 }
 
 /// What may be asked by whom: everybody, the job's owner, whoever may submit, or who runs the server.
-const ROUTES: [(&str, &str, &str); 30] = [
+const ROUTES: [(&str, &str, &str); 32] = [
     ("GET", "/v1/hello", "all"),
     ("POST", "/v1/shutdown", "operator"),
     ("POST", "/v1/interrupt", "operator"),
@@ -350,6 +350,8 @@ const ROUTES: [(&str, &str, &str); 30] = [
     ("GET", "/v1/engines", "all"),
     ("GET", "/v1/engines/check", "operator"),
     ("GET", "/v1/engines/strays", "operator"),
+    ("POST", "/v1/engines/sweep", "operator"),
+    ("GET", "/v1/engines/{name}/leases", "operator"),
     ("GET", "/v1/engines/{name}/calls", "operator"),
     ("GET", "/v1/engines/{name}/offers", "operator"),
     ("GET", "/v1/nodes", "all"),

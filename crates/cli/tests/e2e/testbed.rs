@@ -133,6 +133,12 @@ impl Testbed {
         self.jobs().into_iter().find(|job| job["id"] == id).unwrap_or_else(|| panic!("job {id} is lost"))
     }
 
+    /// Whether the server says that an engine does not answer.
+    pub fn is_silent(&self, engine: &str) -> bool {
+        let engines = self.run(&["engines", "--json"]).ends_with(0).json();
+        engines.as_array().unwrap().iter().any(|one| one["name"] == engine && !one["silent_since"].is_null())
+    }
+
     /// Waits until a job is in one of these states.
     pub fn until(&self, id: u64, states: &[&str]) -> Value {
         let mut last = Value::Null;

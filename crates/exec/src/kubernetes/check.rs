@@ -6,68 +6,12 @@ use super::api::{Api, ApiError};
 use super::cluster::{Survey, jobs_path};
 use super::objects::{Review, Version};
 use super::pilot::{self, Asked};
+use super::rights::{RIGHTS, Right};
 use crate::finding::{Finding, FindingState};
 use serde_json::{Value, json};
 use windfall_core::english::counted;
 use windfall_core::pool::{Health, Shape};
 use windfall_core::{DecisionId, Installation};
-
-/// A right: verb, API group, resource, and what it is for. In the namespace of our Jobs, or in the whole cluster.
-struct Right {
-    verb: &'static str,
-    group: &'static str,
-    resource: &'static str,
-    everywhere: bool,
-    /// Without it nothing works; otherwise, what does not.
-    without: Option<&'static str>,
-}
-
-const fn right(verb: &'static str, group: &'static str, resource: &'static str) -> Right {
-    Right { verb, group, resource, everywhere: false, without: None }
-}
-
-const RIGHTS: [Right; 13] = [
-    right("create", "batch", "jobs"),
-    right("get", "batch", "jobs"),
-    right("list", "batch", "jobs"),
-    right("patch", "batch", "jobs"),
-    right("delete", "batch", "jobs"),
-    right("list", "", "pods"),
-    right("create", "", "secrets"),
-    right("patch", "", "secrets"),
-    Right { everywhere: true, ..right("list", "", "nodes") },
-    Right {
-        everywhere: true,
-        without: Some("what others' pods have of a node counts as free"),
-        ..right("list", "", "pods")
-    },
-    Right { without: Some("quotas are not known before they refuse"), ..right("list", "", "resourcequotas") },
-    Right { without: Some("`windfall engines drill` cannot evict"), ..right("create", "", "pods/eviction") },
-    Right {
-        everywhere: true,
-        without: Some("whether priority_class is there is not known"),
-        ..right("get", "scheduling.k8s.io", "priorityclasses")
-    },
-];
-
-impl Right {
-    /// `create jobs.batch`.
-    fn words(&self) -> String {
-        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
-        format!("{} {}{group}", self.verb, self.resource)
-    }
-
-    /// What gives it, as a command.
-    fn mend(&self, namespace: &str) -> String {
-        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
-        let kind = if self.everywhere { "clusterrole" } else { "role" };
-        let within = if self.everywhere { String::new() } else { format!(" -n {namespace}") };
-        let (verb, resource) = (self.verb, self.resource);
-        format!(
-            "kubectl create {kind} windfall-{verb}{within} --verb={verb} --resource={resource}{group}  # and bind it"
-        )
-    }
-}
 
 impl Kubernetes {
     pub(super) async fn findings(&self) -> Vec<Finding> {
@@ -165,7 +109,7 @@ impl Kubernetes {
     async fn quotas_used_up(&self) -> Vec<Finding> {
         let bounds = self.bounds().await.unwrap_or_default();
         let used_up = bounds.iter().filter(|bound| bound.is_used_up());
-        let finding = |bound: &super::quotas::Bound| {
+        let finding = |bound: &super::bounds::Bound| {
             let says = format!("quota {}: {} of {} of {} are used", bound.quota, bound.used, bound.hard, bound.what);
             Finding::warning(&self.name, says, "nothing more can begin until something of it is given back")
         };

@@ -3,16 +3,17 @@
 
 use super::access;
 use super::api::{Api, ApiError};
+use super::bounds::{self, Bound};
 use super::kinds::{self, Kind};
 use super::labels::{self, Announced};
-use super::objects::{Job, Node, Pod, holds};
+use super::objects::{Job, Node, Pod, Quota, holds};
 use super::pilot::{self, GROUP, INDEX, INSTALLATION, group_of};
 use super::settings::KubernetesSettings;
 use crate::shared::Shared;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use windfall_core::DecisionId;
+use windfall_core::{DecisionId, Time};
 
 /// Looks at Jobs begin no closer to each other: whoever asks in between shares the next one.
 const APART: Duration = Duration::from_millis(250);
@@ -47,7 +48,11 @@ impl SeenJob {
 /// What a cluster has.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
+    /// When it was begun.
+    pub at: Time,
     pub kinds: Vec<Kind>,
+    /// What quotas leave of the namespace; empty where they may not be read.
+    pub bounds: Vec<Bound>,
     /// Nodes that are about to be taken away.
     pub announced: BTreeMap<String, Announced>,
 }
@@ -61,6 +66,13 @@ pub(super) struct Cluster {
     /// The last survey, for whoever cannot wait.
     last: Mutex<Arc<Survey>>,
     jobs: Shared<Found>,
+}
+
+impl Survey {
+    /// Whether it has a node of this name.
+    pub fn has_node(&self, name: &str) -> bool {
+        self.kinds.iter().any(|kind| kind.nodes.iter().any(|room| room.name == name))
+    }
 }
 
 impl Cluster {
@@ -91,7 +103,11 @@ impl Cluster {
     }
 
     /// What the cluster has, as it was within the last seconds. `ours` are the groups that are ours.
-    pub async fn survey(&self, ours: impl FnOnce() -> BTreeSet<DecisionId>) -> Result<Arc<Survey>, ApiError> {
+    pub async fn survey(
+        &self,
+        now: Time,
+        ours: impl FnOnce() -> BTreeSet<DecisionId>,
+    ) -> Result<Arc<Survey>, ApiError> {
         let mut known = self.survey.lock().await;
         if let Some((at, took, survey)) = known.as_ref()
             && at.elapsed() < NEWS.max(*took * PART_OF_TIME)
@@ -99,7 +115,7 @@ impl Cluster {
             return Ok(Arc::clone(survey));
         }
         let began = Instant::now();
-        let survey = Arc::new(self.noting(self.look_around(ours()).await)?);
+        let survey = Arc::new(self.noting(self.look_around(now, ours()).await)?);
         *known = Some((Instant::now(), began.elapsed(), Arc::clone(&survey)));
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&survey);
         Ok(survey)
@@ -110,7 +126,13 @@ impl Cluster {
         Arc::clone(&self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn look_around(&self, ours: BTreeSet<DecisionId>) -> Result<Survey, ApiError> {
+    /// As if this had been seen.
+    #[cfg(test)]
+    pub fn has_seen(&self, survey: Survey) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(survey);
+    }
+
+    async fn look_around(&self, at: Time, ours: BTreeSet<DecisionId>) -> Result<Survey, ApiError> {
         let (api, namespace) = self.api()?;
         let nodes: Vec<Node> = api.list("/api/v1/nodes", &[]).await?;
         let live = [("fieldSelector", "status.phase!=Succeeded,status.phase!=Failed")];
@@ -123,7 +145,12 @@ impl Cluster {
         let is_ours = |pod: &Pod| group(pod).is_some_and(|group| ours.contains(&group));
         let announced = nodes.iter().filter_map(|node| Some((node.metadata.name.clone(), labels::announced(node)?)));
         let announced = announced.collect();
-        Ok(Survey { kinds: kinds::kinds(&nodes, &pods, &self.settings, is_ours), announced })
+        // Whoever may not read them is told so by the check, and refused by them.
+        let quotas: Vec<Quota> = api.list(&quotas_path(&namespace), &[]).await.unwrap_or_default();
+        let class = self.settings.priority_class.as_deref();
+        let bounds =
+            quotas.iter().filter(|quota| bounds::counts_for(quota, class)).flat_map(bounds::of_quota).collect();
+        Ok(Survey { at, kinds: kinds::kinds(&nodes, &pods, &self.settings, is_ours), bounds, announced })
     }
 
     /// The Jobs of these groups, perhaps among others of the same installation.
@@ -167,6 +194,10 @@ pub(super) fn jobs_path(namespace: &str) -> String {
 
 pub(super) fn pods_path(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods")
+}
+
+pub(super) fn quotas_path(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/resourcequotas")
 }
 
 pub(super) fn secrets_path(namespace: &str) -> String {

@@ -5,7 +5,7 @@ use super::cluster::{jobs_path, secrets_path};
 use super::kinds::Kind;
 use super::objects::Job;
 use super::pilot::{self, Asked, job_name, node_name};
-use super::{Kubernetes, away};
+use super::{Kubernetes, away, held};
 use crate::engine::EngineError;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -46,8 +46,11 @@ impl Kubernetes {
         let tokens: Result<Vec<String>, String> = tokens.collect();
         let tokens = tokens.map_err(|why| EngineError::Unreachable { why })?;
         match self.make(group, &job, &tokens).await {
-            Ok(job) => Ok(Some(job)),
-            Err(error) => match error.refusal() {
+            Ok(job) => {
+                *held(&self.no_right_since) = None;
+                Ok(Some(job))
+            }
+            Err(error) => match self.refused(&error) {
                 Some(refusal) => {
                     self.say(&format!("a Job could not be made: {error}"));
                     Err(EngineError::Refused(refusal))
@@ -75,7 +78,7 @@ impl Kubernetes {
             Err(error) => Err(error),
         };
         if let Err(error) = let_go {
-            if error.refusal().is_some() {
+            if self.refused(&error).is_some() {
                 // Nobody will ask for it again. One that stays all the same is an orphan that holds nothing.
                 let _ = api.delete(&path).await;
             }

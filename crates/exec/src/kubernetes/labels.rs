@@ -3,10 +3,9 @@
 
 use super::objects::{Labels, Node, Taint};
 use std::collections::BTreeMap;
+pub(super) use windfall_core::kubernetes::GPU;
+use windfall_core::kubernetes::PRODUCTS;
 use windfall_core::{Market, Span};
-
-/// How many NVIDIA accelerators a node has or a pod asks for.
-pub(super) const GPU: &str = "nvidia.com/gpu";
 
 /// Labels that tell how a node is bought: key, value, market. Karpenter's own first, then EKS, GKE and AKS.
 const MARKETS: [(&str, &str, Market); 11] = [
@@ -30,13 +29,6 @@ const OF_CLOUDS: [&str; 5] = [
     "kubernetes.azure.com/agentpool",
     "kubernetes.azure.com/cluster",
 ];
-/// Labels that name a node's accelerators, the most exact first: NVIDIA's feature discovery, GKE, Karpenter on AWS, EKS.
-const PRODUCTS: [&str; 4] = [
-    "nvidia.com/gpu.product",
-    "cloud.google.com/gke-accelerator",
-    "karpenter.k8s.aws/instance-gpu-name",
-    "k8s.amazonaws.com/accelerator",
-];
 const ZONES: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 /// Whose nodes come when pods wait for them, whoever configured it.
 const KARPENTER: &str = "karpenter.sh/nodepool";
@@ -56,6 +48,8 @@ const ENDS: [(&str, Span); 7] = [
 ];
 /// Whoever deletes a node may not have told its kubelet: what runs there has a moment.
 const DELETED: Span = Span::minutes(2);
+/// Who deletes a node before it has told anybody, and whose machine may still be there: its pods are deleted after 40 to 60 s.
+pub(super) const NODE_IS_GONE: Span = Span::seconds(30);
 /// Taints of nodes that may soon be taken away.
 const AT_RISK: [&str; 2] =
     ["aws-node-termination-handler/rebalance-recommendation", "DeletionCandidateOfClusterAutoscaler"];

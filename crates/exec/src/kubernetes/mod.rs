@@ -3,15 +3,19 @@
 
 mod access;
 mod api;
+mod bounds;
+mod capacity;
 mod check;
 mod cluster;
 mod fate;
+mod install;
 mod jobs;
 mod kinds;
 mod labels;
 mod objects;
 mod pilot;
 mod quotas;
+mod rights;
 mod seen;
 mod settings;
 #[cfg(test)]
@@ -27,7 +31,8 @@ use crate::nodes::Hub;
 use api::ApiError;
 use async_trait::async_trait;
 use cluster::{Cluster, SeenJob, Survey};
-use kinds::{Kind, Room};
+pub use install::{KubernetesSetup, ServerInPod};
+use kinds::Kind;
 use objects::holds;
 use pilot::{group_of, job_name, node_name};
 use quotas::SeenQuotas;
@@ -36,10 +41,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use windfall_core::pool::{Books, Habits, Placing, Shape, Supply};
+use windfall_core::pool::{Books, Habits, Placing, Supply};
 use windfall_core::{
-    DecisionId, LeaseEnd, LeaseId, Market, NanoUsd, Node, NodeId, Offer, OfferId, Place, Pool, PoolId, Refusal, Span,
-    Time, Want,
+    DecisionId, LeaseEnd, LeaseId, Market, Node, Offer, OfferId, Place, Pool, PoolId, Refusal, Span, Time, Want,
 };
 
 /// How often the cluster is looked at.
@@ -50,6 +54,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(50);
 const PAUSE: Duration = Duration::from_secs(60);
 /// The shortest warning of a cloud before it takes a machine away.
 const SPOT_NOTICE: Span = Span::seconds(30);
+/// An API server that has just begun knows neither rights nor accounts for a moment. What it does not allow for longer is not allowed.
+const KNOWS_RIGHTS_AFTER: Duration = Duration::from_secs(30);
 /// What went wrong is told by `engines check` for so long, and so much of it at most.
 const TOLD_FOR: Duration = Duration::from_secs(3_600);
 const MOST_TOLD: usize = 8;
@@ -71,6 +77,8 @@ pub struct Kubernetes {
     /// What went wrong lately.
     troubles: Mutex<VecDeque<(Instant, String)>>,
     paused: Mutex<Option<Instant>>,
+    /// Since when we may not make Jobs.
+    no_right_since: Mutex<Option<Instant>>,
 }
 
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -79,13 +87,6 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn away(error: ApiError) -> EngineError {
     EngineError::Unreachable { why: error.to_string() }
-}
-
-fn size_of(count: u32) -> Shape {
-    match count {
-        0 => Shape { cpu_millis: 1_000, ..Shape::default() },
-        accelerators => Shape { accelerators, ..Shape::default() },
-    }
 }
 
 impl Kubernetes {
@@ -111,89 +112,18 @@ impl Kubernetes {
             broken: Mutex::default(),
             troubles: Mutex::default(),
             paused: Mutex::default(),
+            no_right_since: Mutex::default(),
         }))
     }
 
     async fn survey(&self) -> Result<Arc<Survey>, EngineError> {
         let ours = || self.leases.held().keys().map(|lease| lease.group).collect();
-        self.cluster.survey(ours).await.map_err(away)
+        self.cluster.survey(self.leases.clock.now(), ours).await.map_err(away)
     }
 
     fn pool(&self, kind: &Kind) -> PoolId {
         let pool = if kind.elastic.is_some() { "elastic" } else { "fixed" };
         PoolId(format!("{}/{pool}", self.name).into())
-    }
-
-    /// The kind of node and the part of it that an offer is.
-    fn of_offer<'a>(&self, kinds: &'a [Kind], offer: &OfferId) -> Option<(&'a Kind, u32)> {
-        let mut parts = kinds.iter().flat_map(|kind| kind.parts().map(move |count| (kind, count)));
-        parts.find(|(kind, count)| kind.offer_id(&self.name, *count) == *offer)
-    }
-
-    fn price(&self, kind: &Kind, count: u32) -> NanoUsd {
-        let settings = &self.cluster.settings;
-        let rate = match kind.market {
-            Market::Spot => settings.spot_rate.unwrap_or(settings.rate),
-            _ => settings.rate,
-        };
-        NanoUsd(rate.0.saturating_mul(i64::from(count)))
-    }
-
-    /// How many more of a part a kind has room for, with what was given already and has no node yet; none where more come.
-    fn left(&self, kind: &Kind, count: u32) -> Option<u32> {
-        if kind.elastic.is_some() {
-            return None;
-        }
-        let rooms: u32 = kind.nodes.iter().map(|room| room.left(count)).fold(0, u32::saturating_add);
-        let given: u32 = kind.parts().map(|part| self.given(&kind.offer_id(&self.name, part)) * part).sum();
-        let placed: u32 = kind.nodes.iter().map(|room| room.ours.accelerators).sum();
-        Some(rooms.saturating_sub(given.saturating_sub(placed).div_ceil(count.max(1))))
-    }
-
-    /// How many leases of an offer are ours.
-    fn given(&self, offer: &OfferId) -> u32 {
-        let held = self.leases.held();
-        held.values().filter(|held| !held.is_gone() && held.marks.offer == *offer).count() as u32
-    }
-
-    /// What each slot of a group becomes: the first alternative of which there is enough.
-    fn chosen(
-        &self,
-        group: DecisionId,
-        want: &Want,
-        choices: &[(OfferId, u32, Option<u32>)],
-        known: &BTreeMap<u32, Marks>,
-    ) -> Result<Vec<Marks>, EngineError> {
-        if let Some(begun) = known.values().find(|marks| marks.units > 0) {
-            return Ok((0..begun.units).map(|slot| known.get(&slot).unwrap_or(begun).clone()).collect());
-        }
-        let least = want.least.max(1);
-        let enough = |left: Option<u32>| left.is_none_or(|left| left >= least);
-        let Some((offer, count, left)) = choices.iter().find(|(_, _, left)| enough(*left)) else {
-            return Err(EngineError::Refused(Refusal::NoCapacity));
-        };
-        let units = want.units.min(left.unwrap_or(u32::MAX));
-        let marks = |slot: u32| Marks {
-            offer: offer.clone(),
-            size: size_of(*count),
-            host: Some(node_name(LeaseId { group, slot })),
-            owner: want.owner.clone(),
-            limits: Shape { accelerators: 0, ..want.worker },
-            sold_at: Some(self.leases.clock.now()),
-            units,
-            ..Marks::default()
-        };
-        Ok((0..units).map(marks).collect())
-    }
-
-    /// The alternatives of a want that there are and that are not too dear, with what is left of each.
-    fn choices(&self, want: &Want, kinds: &[Kind]) -> Vec<(OfferId, u32, Option<u32>)> {
-        let asked = want.alternatives.iter().filter_map(|asked| {
-            let (kind, count) = self.of_offer(kinds, &asked.offer)?;
-            let affordable = asked.max_price.is_none_or(|most| self.price(kind, count) <= most);
-            affordable.then(|| (asked.offer.clone(), count, self.left(kind, count)))
-        });
-        asked.collect()
     }
 
     fn releasing(&self) -> MutexGuard<'_, BTreeSet<DecisionId>> {
@@ -247,6 +177,16 @@ impl Kubernetes {
         }
     }
 
+    /// What a Job that could not be made means; none where nobody knows yet.
+    fn refused(&self, error: &ApiError) -> Option<Refusal> {
+        let refusal = error.refusal()?;
+        if refusal != Refusal::Auth {
+            return Some(refusal);
+        }
+        let since = *held(&self.no_right_since).get_or_insert_with(Instant::now);
+        (since.elapsed() > KNOWS_RIGHTS_AFTER).then_some(refusal)
+    }
+
     fn pause(&self) {
         *held(&self.paused) = Some(Instant::now());
     }
@@ -255,43 +195,6 @@ impl Kubernetes {
     fn pauses_for(&self) -> Option<Duration> {
         let since = (*held(&self.paused))?.elapsed();
         PAUSE.checked_sub(since).filter(|left| !left.is_zero())
-    }
-
-    fn offer(&self, kind: &Kind, count: u32) -> Offer {
-        let id = kind.offer_id(&self.name, count);
-        let capacity = self.left(kind, count).map(|left| left.saturating_add(self.given(&id)));
-        Offer {
-            id,
-            engine: self.name.clone(),
-            pool: self.pool(kind),
-            cloud: "kubernetes".to_owned(),
-            region: String::new(),
-            zone: kind.zone.clone(),
-            instance_type: kind.part_name(count),
-            market: kind.market,
-            accelerator: if count == 0 { String::new() } else { kind.accelerator.clone() },
-            accelerators: count,
-            price_per_hour: self.price(kind, count),
-            capacity,
-            notice: if kind.market == Market::Spot { SPOT_NOTICE } else { Span::ZERO },
-        }
-    }
-
-    fn node(&self, kind: &Kind, room: &Room) -> Node {
-        Node {
-            id: NodeId(format!("{}/{}", self.name, room.name).into()),
-            pool: self.pool(kind),
-            accelerator: kind.accelerator.clone(),
-            capacity: room.capacity,
-            foreign: room.foreign,
-            domains: room.domains.clone(),
-            health: room.health,
-            rate: NanoUsd(0),
-            symptoms: Vec::new(),
-            mixed: false,
-            drained_for: None,
-            alone: false,
-        }
     }
 }
 
@@ -310,7 +213,7 @@ impl Engine for Arc<Kubernetes> {
     async fn offers(&self) -> Result<Vec<Offer>, EngineError> {
         let survey = self.survey().await?;
         let parts = survey.kinds.iter().flat_map(|kind| kind.parts().map(move |count| (kind, count)));
-        Ok(parts.map(|(kind, count)| self.offer(kind, count)).collect())
+        Ok(parts.map(|(kind, count)| self.offer(&survey, kind, count)).collect())
     }
 
     async fn nodes(&self) -> Result<Vec<Node>, EngineError> {
@@ -342,8 +245,9 @@ impl Engine for Arc<Kubernetes> {
             return Err(EngineError::Refused(Refusal::Retry { after: Span(left.as_millis() as i64) }));
         }
         let survey = self.survey().await?;
-        let choices = self.choices(want, &survey.kinds);
-        self.leases.give(group, |_, known| self.chosen(group, want, &choices, known))?;
+        let choices = self.choices(want, &survey);
+        let given = self.leases.give(group, |_, known| self.chosen(group, want, &choices, known));
+        given.inspect_err(|_| self.tell_of_quota(group, want, &survey))?;
         let gate = self.submitting.of(group);
         let _one = gate.lock().await;
         // One that was let go has pods, and is looked at as a whole.

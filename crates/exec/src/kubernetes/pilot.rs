@@ -190,7 +190,7 @@ fn fill_in(own: &mut Value, settings: &KubernetesSettings, asked: &Asked) {
         json!({ "name": "windfall-scratch", "mountPath": SCRATCH }),
         json!({ "name": "windfall-bin", "mountPath": PROGRAM_FOLDER }),
     ]);
-    let (cpu, memory) = beside(asked);
+    let (cpu, memory) = beside(asked.kind, asked.count, asked.needs);
     let resources = &mut own["resources"];
     for (what, amount) in
         [("cpu", cpu.map(|millis| format!("{millis}m"))), ("memory", memory.map(|bytes| bytes.to_string()))]
@@ -212,16 +212,15 @@ fn is_said(what: &str, asked: &Asked) -> bool {
 
 /// Processors and memory beside the accelerators: what a job needs, or else its part of nine tenths of a node; the rest is for what
 /// runs on every node.
-fn beside(asked: &Asked) -> (Option<u64>, Option<u64>) {
-    let kind = asked.kind;
-    let part = |all: u64| all / 10 * 9 * u64::from(asked.count) / u64::from(kind.accelerators.max(1));
+pub(super) fn beside(kind: &Kind, count: u32, needs: Shape) -> (Option<u64>, Option<u64>) {
+    let part = |all: u64| all / 10 * 9 * u64::from(count) / u64::from(kind.accelerators.max(1));
     let least = kind.nodes.iter().map(|room| room.capacity.memory_bytes).min().unwrap_or(0);
-    let cpu = match (asked.needs.cpu_millis, asked.count) {
+    let cpu = match (needs.cpu_millis, count) {
         (0, 0) => 1_000,
         (0, _) => part(u64::from(kind.cpus) * 1_000),
         (millis, _) => millis,
     };
-    let memory = match (asked.needs.memory_bytes, asked.count) {
+    let memory = match (needs.memory_bytes, count) {
         (0, 0) => 0,
         (0, _) => part(least),
         (bytes, _) => bytes,

@@ -3,7 +3,7 @@
 use super::Kubernetes;
 use super::cluster::SeenJob;
 use super::fate::{Fate, scheduled_at};
-use super::labels::Announced;
+use super::labels::{Announced, NODE_IS_GONE};
 use super::objects::Pod;
 use super::pilot::node_name;
 use crate::engine::{LeaseState, SeenGroup, SeenLease};
@@ -24,6 +24,8 @@ const UNKNOWN_FOR: Span = Span::minutes(2);
 const BROKEN_FOR: Duration = Duration::from_secs(30);
 /// How long some of a gang hold what they have while the rest has no node. Others may wait for just that.
 const HALF_FOR: Span = Span::seconds(90);
+/// The same where the rest was never made: no node that comes would change that.
+const HALF_FOR_NONE: Span = Span::seconds(30);
 /// The same where nodes are made for the rest.
 const HALF_FOR_NEW: Span = Span::minutes(15);
 
@@ -84,7 +86,8 @@ impl Kubernetes {
                 Some(Fate::Broken { why }) if marks.up_at.is_none() => never = Some(why),
                 // A node that nobody hears takes none of its pods along by that alone.
                 None if marks.up_at.is_some() || job.is_over() => {
-                    self.vanished(*lease, marks, ended(LeaseEnd::Revoked))
+                    let end = if self.node_is_gone(marks) { LeaseEnd::Lost } else { LeaseEnd::Revoked };
+                    self.vanished(*lease, marks, ended(end))
                 }
                 _ => {}
             }
@@ -166,16 +169,25 @@ impl Kubernetes {
     /// What is announced of a lease's node is announced of the lease.
     fn heed_node(&self, lease: LeaseId, marks: &Marks, pod: Option<&Pod>, now: Time) {
         let survey = self.cluster.last_survey();
-        let announced = pod.and_then(|pod| survey.announced.get(&pod.spec.node_name));
-        match announced {
+        let announced = pod.and_then(|pod| survey.announced.get(&pod.spec.node_name)).copied();
+        // Whoever deletes its pods does so a while later, and without a word.
+        let gone = || self.node_is_gone(marks).then_some(Announced::Ends(None, NODE_IS_GONE));
+        match announced.or_else(gone) {
             Some(Announced::Ends(since, after)) if marks.up_at.is_some() && marks.ends_at.is_none() => {
-                let at = since.map_or(now, |since| since.0) + *after;
+                let at = since.map_or(now, |since| since.0) + after;
                 self.leases.mark(lease, |marks| marks.ends_at = Some(at.max(now)));
             }
             Some(Announced::AtRisk) if !marks.at_risk => self.leases.mark(lease, |marks| marks.at_risk = true),
             None if marks.at_risk => self.leases.mark(lease, |marks| marks.at_risk = false),
             _ => {}
         }
+    }
+
+    /// Whether the node that a lease came up on is not there any more.
+    fn node_is_gone(&self, marks: &Marks) -> bool {
+        let survey = self.cluster.last_survey();
+        let was_there = marks.up_at.is_some_and(|up_at| survey.at > up_at);
+        was_there && marks.node.as_ref().is_some_and(|node| !survey.has_node(node.name()))
     }
 }
 
@@ -200,14 +212,17 @@ fn phase<'a>(
 
 /// Why a gang of which some have nodes and others do not is given up; none for as long as it may wait.
 fn half(job: &SeenJob, live: &BTreeMap<LeaseId, &Marks>, patience: Span, now: Time) -> Option<String> {
-    let fates: Vec<(Option<Fate>, Option<Time>)> = live
-        .keys()
-        .map(|lease| job.pod(lease.slot))
-        .map(|pod| (pod.map(Fate::of), pod.and_then(scheduled_at)))
-        .collect();
-    let first = fates.iter().filter_map(|(_, at)| *at).min()?;
+    let of_pod = |(lease, marks): (&LeaseId, &&Marks)| {
+        let pod = job.pod(lease.slot);
+        (pod.map(Fate::of), pod.and_then(scheduled_at), marks.up_at.is_none())
+    };
+    let fates: Vec<(Option<Fate>, Option<Time>, bool)> = live.iter().map(of_pod).collect();
+    let first = fates.iter().filter_map(|(_, at, _)| *at).min()?;
+    // What has been up had a node: what became of its pod is another question.
+    let never_up = fates.iter().filter(|(.., is_new)| *is_new).map(|(fate, ..)| fate);
     let waiting: Vec<&Option<Fate>> =
-        fates.iter().map(|(fate, _)| fate).filter(|fate| fate.as_ref().is_none_or(|fate| !fate.is_placed())).collect();
+        never_up.filter(|fate| fate.as_ref().is_none_or(|fate| !fate.is_placed())).collect();
+    let patience = if waiting.iter().any(|fate| fate.is_none()) { patience.min(HALF_FOR_NONE) } else { patience };
     if job.is_over() || waiting.is_empty() || now - first < patience {
         return None;
     }

@@ -91,6 +91,52 @@ async fn a_gang_of_which_some_have_no_node_for_long_is_given_up_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_gang_of_which_some_pods_were_never_made_is_given_up_sooner() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_puppets, kubernetes) = engine(folder.path()).await;
+    given(&kubernetes, 2, Span::minutes(5));
+    let now = kubernetes.leases.clock.now();
+    let look = |since: Time, second: Option<Value>| {
+        let first = pod(0, Some(since), json!({ "phase": "Running" }));
+        let pods = [first].into_iter().chain(second).collect();
+        states(&kubernetes.seen(LEASE.group, Some(&job(since, "", pods))).expect("known"))
+    };
+    let waits = || Some(pod(1, None, json!({ "phase": "Pending" })));
+    assert_eq!(look(now - Span::seconds(40), waits()), [false, false], "a node may still come");
+    assert_eq!(look(now - Span::seconds(5), None), [false, false]);
+    assert_eq!(look(now - Span::seconds(40), None), [true, true], "no pod will");
+    let told = held(&kubernetes.troubles).front().map(|(_, text)| text.clone()).unwrap_or_default();
+    assert!(told.contains("the cluster makes no more pods"), "{told}");
+}
+
+/// Its machine may still be there, and its pods are deleted a while later.
+#[tokio::test]
+async fn a_node_that_is_not_there_any_more_is_a_notice() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (puppets, kubernetes) = engine(folder.path()).await;
+    given(&kubernetes, 1, Span::seconds(5));
+    let now = kubernetes.leases.clock.now();
+    kubernetes.leases.mark(LEASE, |marks| {
+        marks.up_at = Some(now);
+        marks.node = Some(windfall_core::NodeId("kubernetes/gpu-1".into()));
+    });
+    let runs = OnNode { lease: LEASE, is_alive: true, last: None };
+    let _stream = puppets.comes(&node_name(LEASE), "gpu-1", vec![runs]).await;
+    let ends_at = |surveyed_at: Time| {
+        kubernetes.cluster.has_seen(Survey { at: surveyed_at, ..Survey::default() });
+        let running = pod(0, Some(now), json!({ "phase": "Running" }));
+        kubernetes.seen(LEASE.group, Some(&job(now, "", vec![running])));
+        match kubernetes.leases.state_of(LEASE) {
+            Some(LeaseState::Up { ends_at, .. }) => ends_at,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(ends_at(now - Span::seconds(1)), None, "the node may have come since");
+    let ends = ends_at(now + Span(1)).expect("a notice");
+    assert!(ends - now >= Span::seconds(30) && ends - now < Span::seconds(60), "{ends:?}");
+}
+
+#[tokio::test]
 async fn an_image_that_cannot_be_had_is_a_boot_that_failed_and_nothing_is_asked_for_a_while() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_puppets, kubernetes) = engine(folder.path()).await;
@@ -159,6 +205,19 @@ async fn an_eviction_is_a_notice_that_ends_when_its_pod_is_gone() {
     kubernetes.seen(LEASE.group, Some(&job(now, "Failed", vec![evicted])));
     let state = kubernetes.leases.state_of(LEASE);
     assert!(matches!(state, Some(LeaseState::Gone { end: LeaseEnd::Taken, .. })), "{state:?}");
+}
+
+/// An API server that has just begun says so of everything.
+#[tokio::test]
+async fn what_is_not_allowed_for_a_moment_is_no_refusal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_puppets, kubernetes) = engine(folder.path()).await;
+    let forbidden = ApiError::Forbidden { said: "RBAC: role not found".to_owned() };
+    assert_eq!(kubernetes.refused(&forbidden), None);
+    assert_eq!(kubernetes.refused(&ApiError::Quota { said: String::new() }), Some(Refusal::Quota));
+    let before = Instant::now().checked_sub(KNOWS_RIGHTS_AFTER * 2).expect("this computer has run for longer");
+    *held(&kubernetes.no_right_since) = Some(before);
+    assert_eq!(kubernetes.refused(&forbidden), Some(Refusal::Auth));
 }
 
 #[tokio::test]

@@ -402,7 +402,7 @@ fn job_name(text: &str) -> Result<String, Problem> {
 }
 
 /// The family of an accelerator that Slurm calls such things as h100, nvidia_a100-sxm4-80gb or tesla_v100.
-fn known_accelerator(catalog: &Catalog, kind: &str) -> Option<String> {
+pub(crate) fn known_accelerator(catalog: &Catalog, kind: &str) -> Option<String> {
     let words = std::iter::once(kind).chain(kind.split(['_', '-', '.']));
     let mut words = words.filter(|word| word.len() > 1 && !word.contains(':'));
     words.find_map(|word| catalog.wanted(word).ok()).map(|wanted| wanted.family)
@@ -428,7 +428,7 @@ fn from_now(text: &str) -> Result<Span, Problem> {
     }
 }
 
-fn is_variable(name: &str) -> bool {
+pub(crate) fn is_variable(name: &str) -> bool {
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     begins && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

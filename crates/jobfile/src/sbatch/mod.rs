@@ -18,4 +18,4 @@ pub use given::Given;
 pub use options::{SlurmOption, Takes};
 pub use script::{Script, is_script};
 
-pub(crate) use job::job;
+pub(crate) use job::{is_variable, job, known_accelerator};

@@ -3,6 +3,7 @@
 use super::ApiState;
 use crate::api_types::{EngineCalls, EngineChecks, EngineReport, Problem, Stray};
 use crate::engines::in_time;
+use crate::keeper::Ask;
 use crate::principal::Operator;
 use crate::problem;
 use axum::Json;
@@ -10,7 +11,7 @@ use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use std::sync::Arc;
 use windfall_core::Offer;
-use windfall_exec::{Engine, Finding};
+use windfall_exec::{Engine, Finding, Owned};
 
 /// Every engine, as it was last seen.
 pub(super) async fn list(State(api): State<ApiState>) -> Json<Vec<EngineReport>> {
@@ -79,6 +80,24 @@ pub(super) async fn offers(
     offers.map(Json).map_err(|error| away(&name, &error.to_string()))
 }
 
+/// What an engine holds at this moment, as it says itself.
+pub(super) async fn leases(
+    _: Operator,
+    State(api): State<ApiState>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<String>>, Problem> {
+    let engine = api.reader.archive.engines.get(&name).ok_or_else(|| no_such(&name))?;
+    let owned = in_time(engine.list_owned()).await.ok_or_else(|| away(&name, "it does not answer"))?;
+    let owned = owned.map_err(|error| away(&name, &error.to_string()))?;
+    let held = owned.iter().filter(|owned| owned.until.is_none());
+    Ok(Json(held.map(|owned| owned.lease.to_string()).collect()))
+}
+
+/// Has the server look for strays now, and end those that it finds.
+pub(super) async fn sweep(_: Operator, State(api): State<ApiState>) -> Result<(), Problem> {
+    api.ask(Ask::Sweep).await
+}
+
 fn no_such(name: &str) -> Problem {
     let hint = Some("`windfall engines` lists them".to_owned());
     Problem { hint, ..problem(404, "no-such-engine", &format!("there is no engine {name}")) }
@@ -110,7 +129,10 @@ pub(super) async fn strays(
         let owned = owned.ok_or_else(|| away(&name, "it does not answer"))?;
         let owned = owned.map_err(|error| away(&name, &error.to_string()))?;
         api.reader.durable.read(|brain| {
-            let unknown = owned.iter().filter(|owned| owned.until.is_none() && brain.lease(owned.lease).is_none());
+            // What another server has in the same place is that one's.
+            let is_ours = |owned: &&Owned| owned.lease.group.installation == brain.installation();
+            let is_stray = |owned: &&Owned| owned.until.is_none() && brain.lease(owned.lease).is_none();
+            let unknown = owned.iter().filter(is_ours).filter(is_stray);
             strays.extend(unknown.map(|owned| Stray {
                 engine: name.clone(),
                 lease: owned.lease.to_string(),

@@ -16,6 +16,11 @@ impl Cycle {
         }
     }
 
+    /// With the next look at each engine it is looked for what nobody knows, however lately that was done.
+    pub fn sweep_now(&mut self) {
+        self.watches.values_mut().for_each(Watch::sweep_now);
+    }
+
     /// An engine begins anew: nothing of what it showed before counts.
     pub fn began_anew(&mut self, now: Moment, engine: &str) {
         if let Some(watch) = self.watches.get_mut(engine) {

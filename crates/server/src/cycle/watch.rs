@@ -63,6 +63,11 @@ impl Watch {
         self.wanted_since.get_or_insert(now);
     }
 
+    /// The next look is a sweep, and due at once.
+    pub fn sweep_now(&mut self) {
+        self.swept = None;
+    }
+
     /// Nothing that was seen counts any more, nor what a look that is on its way will show.
     pub fn begin_anew(&mut self, now: Moment) {
         (self.seen_at, self.looking) = (None, None);

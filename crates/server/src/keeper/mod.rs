@@ -62,6 +62,8 @@ pub enum Ask {
     Tell(Event, Reply<()>),
     /// What the brain that decides would do with a job now, and when it looks again.
     Explain(WorkloadId, Reply<Option<Explanation>>),
+    /// Look at once for what engines hold that nobody knows.
+    Sweep(Reply<()>),
     /// Take a lease away.
     Interrupt(InterruptRequest, Reply<()>),
     /// End the server; jobs go on.

@@ -88,7 +88,7 @@ fn calls_after(engine: &str, number: u64) -> String {
 }
 
 /// A name as a part of an address.
-fn letters(name: &str) -> String {
+pub(super) fn letters(name: &str) -> String {
     name.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
