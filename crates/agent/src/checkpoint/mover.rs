@@ -2,20 +2,18 @@
 //! of the snapshots that come meanwhile only the newest is sent. It never stops the program and never waits
 //! for it.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
-use windfall_core::Trouble;
-
 use super::error::{CheckpointError, Result};
 use super::manifest::Ref;
 use super::names::now_ms;
 use super::watch::Scout;
 use super::{Checkpoints, Habits, Role, Saved, Snapshot, WatchOptions, Watcher};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+use windfall_core::Trouble;
 
 /// Which progress belongs to files last written at this time (milliseconds since 1970).
 pub type WorkAt = Arc<dyn Fn(u64) -> Option<u64> + Send + Sync>;
@@ -92,7 +90,7 @@ pub enum MoverEvent {
 }
 
 /// What came of the last snapshot.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Finished {
     /// The newest checkpoint of this stint that is durable, its fence aside.
     pub durable: Option<Ref>,
@@ -167,7 +165,7 @@ impl Mover {
     pub async fn finished(&mut self) -> Finished {
         match (&mut self.task).await {
             Ok(finished) => finished,
-            Err(e) => Finished { durable: None, complete: false, is_sent: false, error: Some(e.into()), fenced: false },
+            Err(e) => Finished { error: Some(e.into()), ..Finished::default() },
         }
     }
 }

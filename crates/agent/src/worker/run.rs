@@ -103,9 +103,7 @@ impl WorkerRun {
                         WorkerEnd::NeverRan { why } | WorkerEnd::NoRoom { why } | WorkerEnd::StoreAway { why } => why,
                         _ => "it was told to stop".to_owned(),
                     };
-                    let nothing =
-                        Finished { durable: None, complete: false, is_sent: false, error: None, fenced: false };
-                    self.give_up(&nothing, &why, &saves, asked.is_none());
+                    self.give_up(&Finished::default(), &why, &saves, asked.is_none());
                     self.tell_given_up();
                     is_saved = false;
                 }

@@ -27,7 +27,7 @@ fn hollow_nodes(cluster: &Cluster, many: u64) {
 fn a_cluster_with_very_many_jobs_is_not_asked_to_death() {
     let (testbed, port, _alone) = (Testbed::bare(), free_port(), one_at_a_time());
     let Some(cluster) = Cluster::start_hollow(&testbed, "a_cluster_with_very_many_jobs") else { return };
-    let (nodes, jobs) = (setting("WINDFALL_HOLLOW_NODES", 40), setting("WINDFALL_HOLLOW_JOBS", 120));
+    let (nodes, jobs) = (setting("WINDFALL_HOLLOW_NODES", 20), setting("WINDFALL_HOLLOW_JOBS", 40));
     hollow_nodes(&cluster, nodes);
     up(&testbed, port, &cluster.kubeconfig());
     let first = testbed.submit("name: many\nresources: { accelerators: H100:1 }\nrun: sleep 1\n");
@@ -45,7 +45,7 @@ fn a_cluster_with_very_many_jobs_is_not_asked_to_death() {
     let making = asked();
     // What it was told of them is taken in.
     std::thread::sleep(Duration::from_secs(10));
-    let seconds = setting("WINDFALL_HOLLOW_S", 30);
+    let seconds = setting("WINDFALL_HOLLOW_S", 20);
     let before = asked();
     assert!(!within(Duration::from_secs(seconds), || testbed.is_silent("kubernetes")), "it answers all the time");
     let asked = asked() - before;

@@ -127,7 +127,7 @@ impl Round<'_> {
                 // The end is the program's; its last save may still be on its way.
                 Some(stint) if stint.is_ended() && outcome == Outcome::Succeeded => {
                     self.say(Decision::End { workload: job.id, outcome }, reason);
-                    self.last_save(job, stint);
+                    self.await_last_save(job, stint);
                 }
                 Some(stint) => self.stop(job, stint, &reason),
                 None => {
@@ -159,7 +159,7 @@ impl Round<'_> {
     }
 
     /// Gives back what a job has no more use for. A machine on which others run is theirs from then on.
-    fn leave_all(&mut self, job: &Job, reason: &Reason) {
+    pub(super) fn leave_all(&mut self, job: &Job, reason: &Reason) {
         let leases = self.leases(job);
         self.leave(&leases, reason);
     }
@@ -186,7 +186,7 @@ impl Round<'_> {
     }
 
     /// Whether a stint has a lease together with another workload.
-    fn has_company(&self, job: &Job, stint: &Stint) -> bool {
+    pub(super) fn has_company(&self, job: &Job, stint: &Stint) -> bool {
         let mut leases = stint.leases().filter_map(|id| self.brain.leases.get(&id));
         leases.any(|lease| lease.workload != Some(job.id) || !lease.sharers.is_empty())
     }
@@ -228,18 +228,6 @@ impl Round<'_> {
         }
     }
 
-    /// The programs have ended. What they saved last is waited for, unless somebody has given it up. Machines on which others run
-    /// stay: there the agent is told.
-    fn await_last_save(&mut self, job: &Job, stint: &Stint) {
-        let reason = || Reason::new("given-up", "what it saved last is given up");
-        match stint.stopping {
-            _ if !job.given_up => self.last_save(job, stint),
-            _ if !self.has_company(job, stint) => self.leave_all(job, &reason()),
-            Some(stopping) if stopping.ends() <= self.now => self.last_save(job, stint),
-            _ => self.say(Decision::Stop { stint: stint.id, grace: Span::ZERO }, reason()),
-        }
-    }
-
     /// A stint that cannot begin because its store does not answer holds its leases for a while only.
     fn for_lack_of_store(&mut self, job: &Job, stint: &Stint) -> bool {
         let away = stint.trouble.as_ref().is_some_and(|trouble| trouble.kind.is_of_the_store());
@@ -277,7 +265,7 @@ impl Round<'_> {
             return self.stop(job, stint, &Reason::new("stop-overrun", "stopping"));
         }
         if stint.is_ended() {
-            return self.last_save(job, stint);
+            return self.await_last_save(job, stint);
         }
         if self.for_lack_of_store(job, stint) {
             return;

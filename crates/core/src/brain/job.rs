@@ -69,13 +69,6 @@ pub struct Stopping {
     pub done: Work,
 }
 
-impl Stopping {
-    /// When what does not stop is killed.
-    pub(super) fn ends(&self) -> Time {
-        self.at + self.grace
-    }
-}
-
 /// One unbroken run of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stint {

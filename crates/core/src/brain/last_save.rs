@@ -1,19 +1,32 @@
 //! After the programs' end: what they saved last is waited for.
 
 use super::decide::Round;
+use super::job::Stopping;
 use super::{Job, Stint};
 use crate::reason::Reason;
 use crate::record::Decision;
 use crate::told::Told;
 use crate::trouble::{Trouble, TroubleKind};
-use crate::units::Span;
+use crate::units::{Span, Time};
 
 /// How long the last save of a program that has ended is waited for: a little longer than agents try.
 const LAST_SAVE: Span = Span::minutes(11);
 
 impl Round<'_> {
+    /// The programs have ended. What they saved last is waited for, unless somebody has given it up. Machines on which others run
+    /// stay: there the agent is told.
+    pub(super) fn await_last_save(&mut self, job: &Job, stint: &Stint) {
+        let reason = || Reason::new("given-up", "what it saved last is given up");
+        match stint.stopping {
+            _ if !job.given_up => self.last_save(job, stint),
+            _ if !self.has_company(job, stint) => self.leave_all(job, &reason()),
+            Some(stopping) if stopping.ends() <= self.now => self.last_save(job, stint),
+            _ => self.say(Decision::Stop { stint: stint.id, grace: Span::ZERO }, reason()),
+        }
+    }
+
     /// The programs have ended; what they saved last is still being stored. That is waited for, but not for ever.
-    pub(super) fn last_save(&mut self, job: &Job, stint: &Stint) {
+    fn last_save(&mut self, job: &Job, stint: &Stint) {
         let Some(ended_at) = stint.ended_at else { return };
         if stint.torn && stint.stopping.is_none() {
             // Those that are left may wait for a word that never comes. What they send has as long as it had.
@@ -32,6 +45,13 @@ impl Round<'_> {
             self.say(Decision::Notify { workload: job.id, told }, reason.clone());
         }
         self.release_under(job, stint, &reason);
+    }
+}
+
+impl Stopping {
+    /// When what does not stop is killed.
+    pub(super) fn ends(&self) -> Time {
+        self.at + self.grace
     }
 }
 

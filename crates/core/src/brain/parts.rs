@@ -53,6 +53,7 @@ struct Rest<'a> {
 pub struct HeldJobs(Arc<[Arc<Job>]>);
 
 impl Brain {
+    /// Its jobs as they are now.
     pub fn held_jobs(&self) -> HeldJobs {
         HeldJobs(self.jobs.shared().cloned().collect())
     }

@@ -354,7 +354,7 @@ fn a_person_can_end_the_last_save_of_a_job_that_has_succeeded() {
     let (id, stint) = world.running(job(1, None));
     world.event(Event::WorkerEnded { stint, rank: 0, end: WorkerEnd::Exited { code: 0 }, settled: false });
     world.decide();
-    world.event(Event::CancelRequested { workload: id, by: "somebody".to_owned() });
+    world.event(Event::GiveUpRequested { workload: id, by: "somebody".to_owned() });
     assert!(matches!(world.decide().as_slice(), [Decision::Release { .. }]));
     world.gone(LeaseEnd::Released);
     let last = world.brain.take_final_views().pop().expect("a last view");
