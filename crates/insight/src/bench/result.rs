@@ -211,7 +211,7 @@ mod tests {
             notes: vec!["a note".into()],
             ..Run::default()
         };
-        assert_eq!(read(&write(std::slice::from_ref(&run))).expect("it is read"), [run.clone()]);
+        assert_eq!(read(&write(std::slice::from_ref(&run))).expect("it is read"), std::slice::from_ref(&run));
         let line = serde_json::to_string(&run).expect("it is written");
         assert_eq!(read(&format!("{line}\n{line}\n")).expect("it is read"), [run.clone(), run]);
     }
