@@ -155,11 +155,11 @@ fn a_stray_is_swept(testbed: &Testbed, cluster: &Cluster, known: &str) {
     }
     let shown = testbed.run(&["engines", "sweep", "--dry-run", "--json"]).ends_with(0).json();
     let said = testbed.run(&["engines", "sweep"]).ends_with(0).out;
-    // The server sweeps now and then by itself: then it was quicker.
-    if shown.as_array().is_none_or(|shown| !shown.is_empty()) {
-        assert_eq!((&shown[0]["lease"], shown.as_array().map(Vec::len)), (&json!(stray), Some(1)), "{shown}");
-        assert!(said.contains(&format!("kubernetes has ended lease {stray},")), "{said}");
-    }
+    // The server sweeps now and then by itself: it may have been quicker.
+    let is_named = said.contains(&format!("kubernetes has ended lease {stray},"));
+    assert!(is_named || said.contains("hold nothing of ours"), "{said}");
+    let mut shown = shown.as_array().unwrap().iter();
+    assert!(shown.all(|shown| shown["lease"] == json!(stray)), "{said}");
     // Its pod has a moment to end.
     eventually("it is gone", || !cluster.ours("jobs").contains(&format!("windfall-{stray}")));
     assert!(cluster.ours("jobs").contains(&format!("windfall-{other}")), "another server's is spared");
